@@ -288,24 +288,29 @@ class RecentForm(Form):
         none = np.zeros(0, np.int64)
         if not len(ours) or not len(theirs):
             return Pairs(none, none)
-        events = live.events(ours), archive.events(theirs)
-        pairing, last = Pairing(*events, self.recency.distance), self.recency.last
-        if last is not None and self.recency.on is None:
-            newest = pairing.newest_of_all(last)
-            return Pairs(ours[newest[0]], theirs[newest[1]])
-        batches = list(pairing.batches())
-        pair_rows = Pairs(*(np.concatenate([none, *(b[side] for b in batches)]) for side in (0, 1)))
-        pairs = Pairs(ours[pair_rows.left], theirs[pair_rows.right])
-        if self.recency.on is not None and len(pairs.left):
+        pairing = Pairing(live.events(ours), archive.events(theirs), self.recency.distance)
+        on, last = self.recency.on, 1 if self.recency.one_sided else self.recency.last
+
+        def satisfying(left: Ints, right: Ints) -> Mask:
+            assert on is not None
+            pairs = Pairs(ours[left], theirs[right])
             time = live.time[pairs.left]
             order = np.argsort(time, kind="stable")
-            held = self.recency.on.of(live.table, archive.table, pairs.where(order), time[order])
-            passing = np.sort(order[held.column(ROW).to_numpy()])
-            pair_rows, pairs = pair_rows.where(passing), pairs.where(passing)
-        if last is not None and len(pairs.left):
-            (newest,) = pairing.newest(iter([(pair_rows.left, pair_rows.right)]), last)
-            pairs = Pairs(ours[newest[0]], theirs[newest[1]])
-        return pairs
+            true = np.zeros(len(time), np.bool_)
+            if len(time):
+                held = on.of(live.table, archive.table, pairs.where(order), time[order])
+                true[order[held.column(ROW).to_numpy()]] = True
+            return true
+
+        if last is not None:
+            batches = [pairing.newest(last, None if on is None else satisfying)]
+        else:
+            batches = list(pairing.batches())
+        left, right = (
+            np.concatenate([none, *(batch[side] for batch in batches)]) for side in (0, 1)
+        )
+        pairs = Pairs(ours[left], theirs[right])
+        return pairs if on is None or last is not None else pairs.where(satisfying(left, right))
 
     def _alone(self, met: Mask, decided: Mask) -> Ints:
         """Live rows that are results alone: SEMI with a partner, others decided without one."""

@@ -9,8 +9,8 @@
 ``a`` is before ``l`` where both its ends are (strictly); recent where ``l.te - a.ts <= P``,
 computed as ``l.te <= a.ts + P`` without wrapping.  Pairs are ordered by a.ts, l.te, place of a,
 place of l.  Rows without times or with key -1 have no partner.  Cost: ``O(M_a log M_l + pairs)``,
-and 1/64 of the rows skipped.  The last archive rows of each live row are looked for backwards from
-its start, ``O(M_l log M_a + pairs)``.
+and 1/64 of the rows skipped.  ``LAST``, ``SEMI`` and ``ANTI`` look for the archive rows of each
+live row backwards from its start, and only as far as needed.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -31,7 +31,13 @@ from ...core.times import INT64_MAX, INT64_MIN, moved
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+Satisfying = Callable[[Ints, Ints], Mask]
+"""Which pairs of live and archive rows satisfy a condition."""
+
 BLOCK = 64
+BEGIN = -2
+CANDIDATES = 4
+"""Archive rows that are looked at first for each that is asked for, where there is a condition."""
 BATCH_PAIRS = 1 << 16
 PIECE_ROWS = 1 << 10
 
@@ -149,53 +155,21 @@ def _merge(begin, end, live_te, archive, live, work):
 
 
 @kernel
-def _any(live_ts, live_te, floor, keys, offsets, starts, ends, block_te, found):
-    """Whether each live row has a partner from start ``floor`` on; archive rows by (key, start)."""
-    for i in range(live_ts.shape[0]):
-        low = offsets[keys[i]]
-        high = offsets[keys[i] + 1]
-        j = low + np.searchsorted(starts[low:high], floor[i], side="left")
-        stop = low + np.searchsorted(starts[low:high], live_ts[i], side="left")
-        while j < stop:
-            if j % BLOCK == 0 and block_te[j // BLOCK] >= live_te[i]:
-                j += BLOCK
-                continue
-            if ends[j] < live_te[i]:
-                found[i] = True
-                break
-            j += 1
-
-
-@kernel
-def _newest(live_ts, live_te, floor, keys, offsets, starts, ends, block_te, last, count, newest):
-    """Partners of each live row, at most ``last``, and the newest one, or -1; archive rows by (key,
-    start, end).
+def _backwards(
+    live_ts, live_te, floor, keys, offsets, starts, ends, block_te, width, place, taken, archive
+):
+    """Take up to ``width`` partners of each live row, newest first, from ``place`` on: BEGIN, or
+    where the call before stopped, -1 where no more can come.  Archive rows by (key, start, end).
     """
+    at = 0
     for i in range(live_ts.shape[0]):
         low = offsets[keys[i]]
-        j = low + np.searchsorted(starts[low : offsets[keys[i] + 1]], live_ts[i], side="left") - 1
-        found = 0
-        newest[i] = -1
-        while found < last and j >= low and starts[j] >= floor[i]:
-            if (j + 1) % BLOCK == 0 and block_te[j // BLOCK] >= live_te[i]:
-                j -= BLOCK
-                continue
-            if ends[j] < live_te[i]:
-                if found == 0:
-                    newest[i] = j
-                found += 1
-            j -= 1
-        count[i] = found
-
-
-@kernel
-def _fill_newest(live_te, newest, count, ends, block_te, archive):
-    """The partners that ``_newest`` counted."""
-    at = 0
-    for i in range(live_te.shape[0]):
-        j = newest[i]
-        end = at + count[i]
-        while at < end:
+        j = place[i]
+        if j == BEGIN:
+            own = starts[low : offsets[keys[i] + 1]]
+            j = low + np.searchsorted(own, live_ts[i], side="left") - 1
+        begin = at
+        while j >= low and starts[j] >= floor[i] and at < begin + width:
             if (j + 1) % BLOCK == 0 and block_te[j // BLOCK] >= live_te[i]:
                 j -= BLOCK
                 continue
@@ -203,6 +177,9 @@ def _fill_newest(live_te, newest, count, ends, block_te, archive):
                 archive[at] = j
                 at += 1
             j -= 1
+        place[i] = j if j >= low and starts[j] >= floor[i] else -1
+        taken[i] = at - begin
+    return at
 
 
 class Pairing:
@@ -255,13 +232,12 @@ class Pairing:
             self._check()
             yield slice(low, low + PIECE_ROWS)
 
-    def batches(self, newest_first: bool = False) -> Iterator[tuple[Ints, Ints]]:
-        """Batches of (live, archive) row numbers; ``newest_first``: the last batch first."""
+    def batches(self) -> Iterator[tuple[Ints, Ints]]:
+        """Batches of (live, archive) row numbers."""
         counts = self.counts()
         ends = np.concatenate(([0], np.cumsum(counts)))
         rows = self._cuts(ends)
-        pieces = list(pairwise(rows))
-        for first, last in reversed(pieces) if newest_first else pieces:
+        for first, last in pairwise(rows):
             size = int(ends[last] - ends[first])
             if not size:
                 continue
@@ -285,39 +261,13 @@ class Pairing:
                 cuts[-1] = int(borders[np.searchsorted(borders, cuts[-2], "right")])
         return cuts
 
-    def newest(
-        self, batches: Iterator[tuple[Ints, Ints]], last: int
-    ) -> Iterator[tuple[Ints, Ints]]:
-        """The pairs with the ``last`` archive rows of each live row, by start, end, place."""
-        taken = np.zeros(len(self._live), np.int64)
-        for live, archive in batches:
-            start, end = self._archive.start[archive], self._archive.end[archive]
-            order = order_of(archive, end, start, live)[::-1]
-            ordered = live[order]
-            first = np.searchsorted(-ordered, -ordered, side="left")
-            wanted_rows = taken[ordered] + np.arange(len(order)) - first < last
-            chosen = np.sort(order[wanted_rows])
-            np.add.at(taken, live[chosen], 1)
-            yield live[chosen], archive[chosen]
-
-    def newest_of_all(self, last: int) -> tuple[Ints, Ints]:
-        """As ``newest`` of all pairs, in their order, without making them."""
-        rows, offsets, floor, least = self._by_key()
-        live, archive, mine = self._live, self._archive, self._live_rows
-        te, ends = self._live_te, archive.end[rows]
-        count, newest = np.empty(len(mine), np.int64), np.empty(len(mine), np.int64)
-        key, starts = live.key[mine], archive.start[rows]
-        for some in self._pieces(len(mine)):
-            _newest(
-                self._live_ts[some], te[some], floor[some], key[some], offsets, starts, ends,
-                least, last, count[some], newest[some],
-            )  # fmt: skip
-        if last == 1:
-            found = newest[count > 0]
-        else:
-            found = np.empty(int(count.sum()), np.int64)
-            _fill_newest(te, newest, count, ends, least, found)
-        ours, theirs = mine.repeat(count), rows[found]
+    def newest(self, last: int, satisfying: Satisfying | None = None) -> tuple[Ints, Ints]:
+        """The pairs with the ``last`` archive rows of each live row, by start, end, place, of those
+        that satisfy a condition.
+        """
+        live, archive, none = self._live, self._archive, np.zeros(0, np.int64)
+        found = list(self._from_the_newest(last, satisfying))
+        ours, theirs = (np.concatenate([none, *(each[i] for each in found)]) for i in range(2))
         te, ts = live.end[ours], archive.start[theirs]
         order = order_of(te, ts)
         te, ts = te[order], ts[order]
@@ -325,30 +275,58 @@ class Pairing:
             order = order_of(ours, theirs, live.end[ours], archive.start[theirs])
         return ours[order], theirs[order]
 
-    def partnered(self) -> Mask:
-        rows, offsets, floor, least = self._by_key()
-        live, archive, mine = self._live, self._archive, self._live_rows
-        te, ends = self._live_te, archive.end[rows]
-        partnered = np.zeros(len(mine), np.bool_)
-        key, starts = live.key[mine], archive.start[rows]
-        for some in self._pieces(len(mine)):
-            _any(
-                self._live_ts[some], te[some], floor[some], key[some], offsets, starts, ends,
-                least, partnered[some],
-            )  # fmt: skip
-        result = np.zeros(len(live), np.bool_)
-        result[mine] = partnered
+    def partnered(self, satisfying: Satisfying | None = None) -> Mask:
+        """Whether each live row has a partner."""
+        result = np.zeros(len(self._live), np.bool_)
+        for ours, _ in self._from_the_newest(1, satisfying):
+            result[ours] = True
         return result
 
-    def _by_key(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Archive rows by key, start and end, where keys begin, least starts of the live rows'
-        partners, and the least end of each block.
+    def _from_the_newest(
+        self, last: int, satisfying: Satisfying | None
+    ) -> Iterator[tuple[Ints, Ints]]:
+        """Batches of the pairs with the last archive rows.  Candidates of the live rows are taken
+        in rounds, twice as many in each, until enough satisfy the condition.
         """
+        rows, offsets, least = self._by_key()
+        by_end = order_of(self._live_te)  # so pairs are nearly in order
+        mine, ts, te = self._live_rows[by_end], self._live_ts[by_end], self._live_te[by_end]
+        floor = back(te, self._distance)
+        key, starts, ends = self._live.key[mine], self._archive.start[rows], self._archive.end[rows]
+        first = min(last if satisfying is None else CANDIDATES * last, BLOCK)
+        step = max(1, BATCH_PAIRS // first)
+        for low in range(0, len(mine), step):
+            active, width = np.arange(low, min(low + step, len(mine))), first
+            place, left = np.full(len(active), BEGIN), np.full(len(active), last)
+            while len(active):
+                archive = np.empty(len(active) * width, np.int64)
+                taken, count = np.empty(len(active), np.int64), 0
+                for some in self._pieces(len(active)):
+                    at = active[some]
+                    count += _backwards(
+                        ts[at], te[at], floor[at], key[at], offsets, starts, ends, least, width,
+                        place[some], taken[some], archive[count:],
+                    )  # fmt: skip
+                at = np.arange(len(active)).repeat(taken)
+                ours, theirs = mine[active[at]], rows[archive[:count]]
+                if satisfying is not None:
+                    true = satisfying(ours, theirs)
+                    at, ours, theirs = at[true], ours[true], theirs[true]
+                counts = np.bincount(at, minlength=len(active))
+                rank = np.arange(len(at)) - (np.cumsum(counts) - counts)[at]
+                wanted = rank < left[at]
+                yield ours[wanted], theirs[wanted]
+                going_on = (counts < left) & (place >= 0)
+                active, place = active[going_on], place[going_on]
+                left = (left - counts)[going_on]
+                width = min(2 * width, max(BATCH_PAIRS // max(1, len(active)), 1))
+
+    def _by_key(self) -> tuple[Ints, Ints, Ints]:
+        """Archive rows by key, start and end; where keys begin, and the least end of each block."""
         archive, rows = self._archive, self._archive_rows
         rows = rows[order_of(archive.end[rows], archive.start[rows], archive.key[rows])]
         offsets = np.searchsorted(archive.key[rows], np.arange(self._keys + 1)).astype(np.int64)
-        floor = back(self._live_te, self._distance)
-        return rows, offsets, floor, ~_block_max(~archive.end[rows])
+        return rows, offsets, ~_block_max(~archive.end[rows])
 
 
 def _rows(numbers: Ints, places: Ints) -> Ints:

@@ -8,6 +8,7 @@ A side is read whole or near regions, with times as ticks and key codes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -393,14 +394,22 @@ class RecentOperator(LeafOperator[RecentJoin]):
             self._run.control.check,
         )  # fmt: skip
         pairing = Pairing(mine, theirs, node.distance, self._run.control.check)
-        rows = _Rows(live, archive, wanted, node.schema)
+        rows, satisfying = _Rows(live, archive, wanted, node.schema), None
+        if node.condition is not None:
+            satisfying = functools.partial(self._satisfy, live, archive)
         if node.kind in ("semi", "anti"):
-            partnered = self._partnered(pairing, live, archive, len(mine))
+            partnered = pairing.partnered(satisfying)
             chosen = np.flatnonzero(partnered if node.kind == "semi" else ~partnered)
             yield from rows.alone(chosen)
             return
         partnered = np.zeros(len(mine), np.bool_)
-        for ours, others in self._pairs(pairing, live, archive):
+        batches = (
+            pairing.batches() if node.last is None else [pairing.newest(node.last, satisfying)]
+        )
+        for ours, others in batches:
+            if node.last is None and satisfying is not None:
+                true = satisfying(ours, others)
+                ours, others = ours[true], others[true]
             self._figures["pairs"] += len(ours)
             if node.kind == "left":
                 partnered[ours] = True
@@ -432,46 +441,20 @@ class RecentOperator(LeafOperator[RecentJoin]):
         )
         return live, self._archive.read(needed, regions)
 
-    def _partnered(self, pairing: Pairing, live: pa.Table, archive: pa.Table, count: int) -> Mask:
-        if self._node.condition is None:
-            return pairing.partnered()
-        partnered = np.zeros(count, np.bool_)
-        for ours, _ in self._satisfying(pairing.batches(), live, archive):
-            self._figures["pairs"] += len(ours)
-            partnered[ours] = True
-        return partnered
-
-    def _pairs(
-        self, pairing: Pairing, live: pa.Table, archive: pa.Table
-    ) -> Iterator[tuple[Ints, Ints]]:
-        if self._node.last is None:
-            yield from self._satisfying(pairing.batches(), live, archive)
-            return
-        if self._node.condition is None:
-            yield pairing.newest_of_all(self._node.last)
-            return
-        batches = self._satisfying(pairing.batches(newest_first=True), live, archive)
-        yield from reversed(list(pairing.newest(batches, self._node.last)))
-
-    def _satisfying(
-        self, batches: Iterator[tuple[Ints, Ints]], live: pa.Table, archive: pa.Table
-    ) -> Iterator[tuple[Ints, Ints]]:
-        node, check = self._node, self._run.control.check
-        for ours, others in batches:
-            check()
-            if node.condition is None:
-                yield ours, others
-                continue
-            columns = {
-                name: live.column(name).take(pa.array(ours))
-                if name in live.column_names
-                else archive.column(name).take(pa.array(others))
-                for name in node.condition_columns
-            }
-            if not columns:  # a condition of constants
-                columns = {"one": pa.array(np.ones(len(ours), np.bool_))}
-            where = truths_of(node.condition, pa.table(columns))
-            yield ours[where], others[where]
+    def _satisfy(self, live: pa.Table, archive: pa.Table, ours: Ints, others: Ints) -> Mask:
+        """Which pairs satisfy the join's condition."""
+        self._run.control.check()
+        columns = {
+            name: live.column(name).take(pa.array(ours))
+            if name in live.column_names
+            else archive.column(name).take(pa.array(others))
+            for name in self._node.condition_columns
+        }
+        if not columns:  # a condition of constants
+            columns = {"one": pa.array(np.ones(len(ours), np.bool_))}
+        truths = truths_of(self._node.condition, pa.table(columns))
+        assert truths is not None
+        return truths
 
     def explain(self) -> Operator:
         node = self._node

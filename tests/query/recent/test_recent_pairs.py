@@ -56,10 +56,13 @@ def test_pairs(live, archive, distance, last):  # type: ignore[no-untyped-def]
     assert int(pairing.counts().sum()) == len(wanted)
     partnered = np.flatnonzero(pairing.partnered()).tolist()
     assert partnered == sorted({i for i, _ in wanted})
-    newest = list(pairing.newest(pairing.batches(newest_first=True), last))[::-1]
-    found = [pair for mine, theirs in newest for pair in zip(mine, theirs, strict=True)]
-    assert found == list(zip(*pairing.newest_of_all(last), strict=True))
+    found = list(zip(*pairing.newest(last), strict=True))
     assert found == oracle.joined(plain(archive), plain(live), last=last, **options)
+    ends = events(live).end, events(archive).end
+    chosen = pairing.newest(last, lambda i, j: (ends[0][i] + ends[1][j]) % 3 == 0)
+    options["condition"] = lambda one, other: same_key(one, other) and (one[1] + other[1]) % 3 == 0
+    wanted = oracle.joined(plain(archive), plain(live), last=last, **options)
+    assert list(zip(*chosen, strict=True)) == wanted
 
 
 @settings(max_examples=rounds(10, 100), deadline=None)
@@ -97,12 +100,9 @@ def test_many_rows_pass_over_blocks() -> None:
         found[ours, others] = True
     assert (found == wanted).all()
     assert (pairing.partnered() == wanted.any(axis=1)).all()
-    newest = list(pairing.newest(pairing.batches(newest_first=True), 3))[::-1]
-    chosen = [np.concatenate(side) for side in zip(*newest, strict=True)]
-    assert (np.array(chosen) == pairing.newest_of_all(3)).all()
     looks = [None, None, *[TimeoutError] * 3]  # two while it sorts, one in each search
     stopped = Pairing(mine, theirs, 40, Mock(side_effect=looks))
-    for search in (stopped.counts, stopped.partnered, lambda: stopped.newest_of_all(1)):
+    for search in (stopped.counts, stopped.partnered, lambda: stopped.newest(1)):
         with pytest.raises(TimeoutError):
             search()
 
