@@ -534,24 +534,20 @@ def test_fetchall_gives_python_values(typed):
     assert times[1] == dt.datetime(2033, 5, 18, 3, 33, 20, tzinfo=UTC)
 
 
-def test_fetchall_does_not_need_pytz(database, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pytz", None)
-    row = database.sql("SELECT now(), TIMESTAMPTZ '2020-01-01 00:00:00+00'").fetchone()
-    assert row[1] == dt.datetime(2020, 1, 1, tzinfo=UTC)
-
-
 IN_ANOTHER_ZONE = """import sys, chronicle
+sys.modules["pytz"] = None  # which is not needed
 with chronicle.open(sys.argv[1]) as db:
     db.sql("CREATE STREAM z (t TIMESTAMPTZ) TIMESTAMP BY t")
     db.sql("INSERT INTO z VALUES ('2020-01-01 23:00:00')")
-    print(db.sql("SELECT t::VARCHAR || (t = TIMESTAMPTZ '2020-01-01 23:00:00') FROM z").fetchall())
+    print(db.sql("SELECT t, t::VARCHAR || (t = TIMESTAMPTZ '2020-01-01 23:00') FROM z").fetchall())
 """
 
 
 def test_answers_do_not_depend_on_the_time_zone_of_the_machine(tmp_path):
     command = [sys.executable, "-c", IN_ANOTHER_ZONE, str(tmp_path)]
     done = subprocess.check_output(command, env={**os.environ, "TZ": "Asia/Tokyo"}, text=True)
-    assert done.strip() == "[('2020-01-01 23:00:00+00true',)]"
+    assert "2020-01-01 23:00:00+00true" in done, done
+    assert "(2020, 1, 1, 23, 0, tzinfo=" in done, done
 
 
 def test_joins_by_ranges_compare_columns(database):
