@@ -158,6 +158,11 @@ class Definitions:
         """The definition as last read, without the lock; None without one."""
         return self._definitions.get(name)
 
+    def __contains__(self, name: str) -> bool:
+        with self.lock:
+            self._look()
+            return name in self._definitions or name in self._damaged
+
     def names(self) -> list[str]:
         with self.lock:
             self._look()

@@ -150,7 +150,7 @@ class LiveQueries:
         """Create a live query; False if it exists and the request allows that."""
         self._store.check_writable("change live queries")
         with self._definitions.lock:
-            if request.name in self.names():
+            if request.name in self._definitions:
                 if request.exists_ok:
                     return False
                 raise wrong(request, f"there is a live query {request.name!r} already")
