@@ -20,6 +20,7 @@ from sqlglot import exp
 
 from ...core.caches import lazy
 from ...core.identity import seed_of
+from ...core.times import time_text
 from ...errors import SqlError
 from ..conditions.constants import Constant, Folder, Kind
 from ..pattern.any_choice import Selecting, choose
@@ -391,9 +392,10 @@ def _literal(value: Constant, node: Any) -> Any:
     if kind is Kind.TEXT:
         return exp.Literal.string(str(value.value))
     if kind is Kind.TIME:
-        scalar = pa.scalar(int(value.value), pa.timestamp("ns"))
-        text = str(scalar.cast(pa.string()).as_py())
-        return exp.cast(exp.Literal.string(text), "TIMESTAMP_NS", dialect="duckdb")
+        micros, finer = divmod(int(value.value), 1000)
+        ticks, type_ = (value.value, pa.timestamp("ns")) if finer else (micros, pa.timestamp("us"))
+        name = "TIMESTAMP_NS" if finer else "TIMESTAMP"
+        return exp.cast(exp.Literal.string(time_text(ticks, type_)), name, dialect="duckdb")
     if kind is Kind.INTERVAL:
         micros = int(value.value) // 1000
         return exp.Interval(this=exp.Literal.string(str(micros)), unit=exp.var("MICROSECOND"))
