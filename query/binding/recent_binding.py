@@ -30,6 +30,7 @@ from ..sql.dialect import error_at, error_on, position_of
 from ..sql.dialect import to_text as text_of
 from ..sql.match_clause import clause_order, fold
 from ..sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
+from ..sql.trees import MANY_VALUES, several
 from .binder import conjuncts
 from .match_binding import (
     BoundMatch,
@@ -418,6 +419,9 @@ def _with_condition(bound: BoundRecent, on: Any) -> BoundRecent:
             what = "a subquery" if isinstance(node, exp.Query) else "a window function"
             message = f"{what} cannot be used in the condition of a recency join"
             raise error_on(text, node, message)
+    more = several(holder)
+    if more is not None:
+        raise error_on(text, more, MANY_VALUES)
     taken: set[int] = set()
     for node in list(own_nodes(holder)):
         if isinstance(node, exp.Anonymous) and take_time(node, scope, text):

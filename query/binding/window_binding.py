@@ -788,6 +788,8 @@ def _described(
             listed = ", ".join(to_text(_nulled(unqualified(node))) for _, node in unnamed)
             keys = ", ".join([*WINDOW_COLUMNS, *(to_text(node) for node in grouped.nodes)])
             table_described = evaluate(f"SELECT {listed} FROM events GROUP BY {keys}", events=table)
+            if len(table_described.schema) != len(unnamed):  # of COLUMNS, for example
+                return None
             for (i, _), name in zip(unnamed, table_described.schema.names, strict=True):
                 names[i] = name
         return StreamSchema(arrow, windowed.call.schema.time), names

@@ -24,6 +24,7 @@ from sqlglot import exp
 
 from ...core.times import NS_PER_TICK
 from ..sql.gate import is_volatile
+from ..sql.trees import SEVERAL
 
 Evaluate = Callable[[Any], "pa.Scalar | None"]
 
@@ -275,13 +276,15 @@ def _literal(node: Any) -> Constant:
 
 
 def is_constant(node: Any) -> bool:
-    """Whether an expression has no column, subquery, collation or volatile function."""
+    """Whether an expression has no column, subquery, collation, volatile function or unnest."""
     for part in node.walk():
         if isinstance(part, exp.Collate):
             return False  # the collation changes comparisons
         if isinstance(part, (exp.Column, exp.Star, exp.Query, exp.Window, exp.Lambda, exp.Dot)):
             return False
-        if isinstance(part, exp.Anonymous) and is_volatile(part.name):
+        if isinstance(part, exp.Anonymous) and (
+            is_volatile(part.name) or part.name.lower() in SEVERAL
+        ):
             return False
     return True
 
