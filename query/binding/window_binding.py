@@ -42,6 +42,7 @@ from sqlglot import exp
 from ...errors import ChronicleError, SqlError
 from ...schema import StreamSchema
 from ..conditions.constants import Constant, Folder, Kind
+from ..pattern.compiled import unfit_key
 from ..relational.interface import evaluate
 from ..sql.dialect import canonical, error_on, position_of, to_text
 from ..sql.forms import AGGREGATES
@@ -845,6 +846,10 @@ def bind_windows(site: OperatorSite) -> BoundWindows:
         if call.name == "session" and not call.keys:
             call = replace(call, keys=session_keys(windowed))
         conditions = move_conditions(windowed)
+    for key in call.keys:
+        type_ = call.schema.attribute(key).type
+        if pa.types.is_nested(type_):
+            raise error_on(site.text, site.item, unfit_key(key, type_))
     for condition in conditions:
         site.settle(condition, call.schema.arrow)
     kind: Windows = CountWindows(1, 1) if call.counts else SessionWindows(1)
