@@ -22,7 +22,7 @@ from ...core.caches import lazy
 from ...core.identity import seed_of
 from ...core.times import time_text
 from ...errors import SqlError
-from ..conditions.constants import Constant, Folder, Kind
+from ..conditions.constants import Constant, Folder, Kind, time_of_nanoseconds
 from ..pattern.any_choice import Selecting, choose
 from ..pattern.automaton import ACCEPT, Automaton
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
@@ -392,10 +392,10 @@ def _literal(value: Constant, node: Any) -> Any:
     if kind is Kind.TEXT:
         return exp.Literal.string(str(value.value))
     if kind is Kind.TIME:
-        micros, finer = divmod(int(value.value), 1000)
-        ticks, type_ = (value.value, pa.timestamp("ns")) if finer else (micros, pa.timestamp("us"))
-        name = "TIMESTAMP_NS" if finer else "TIMESTAMP"
-        return exp.cast(exp.Literal.string(time_text(ticks, type_)), name, dialect="duckdb")
+        time = time_of_nanoseconds(int(value.value))
+        name = "TIMESTAMP_NS" if value.value % 1000 else "TIMESTAMP"
+        text = time_text(time.value, time.type)
+        return exp.cast(exp.Literal.string(text), name, dialect="duckdb")
     if kind is Kind.INTERVAL:
         micros = int(value.value) // 1000
         return exp.Interval(this=exp.Literal.string(str(micros)), unit=exp.var("MICROSECOND"))
