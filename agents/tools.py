@@ -13,6 +13,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.sql_text import quoted_name
+from ..core.times import value_text
 from ..errors import ChronicleError, MissingDependency
 from ..formats.writers import encode
 from ..query.matches import outlined
@@ -164,7 +165,7 @@ def _matches(
 
 
 def _text(value: Any) -> str:
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return value.isoformat() if hasattr(value, "isoformat") else value_text(value)
 
 
 def _rows(result: Result) -> str:

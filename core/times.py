@@ -118,9 +118,12 @@ def ticks_of(value: object, name: str, unit: str | None) -> int:
     ``name`` is the time attribute, for errors; ``unit`` is None for plain integers.  Raises
     ``InvalidArgument`` if the value is no time, or does not fit the unit or 64 bits.
     """
-    ticks = _ticks(value, name, unit)
+    try:
+        ticks = _ticks(value, name, unit)
+    except (ValueError, OverflowError, pa.ArrowException):
+        raise _no_time(value) from None
     if not INT64_MIN <= ticks <= INT64_MAX:
-        raise InvalidArgument(f"the time {value!r} does not fit 64-bit ticks")
+        raise InvalidArgument(f"the time {_named(value)} does not fit 64-bit ticks")
     return ticks
 
 
@@ -187,10 +190,13 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def value_text(value: object) -> str:
-    """A value of ``python_values`` as text for people."""
-    if isinstance(value, pa.TimestampScalar):
+    """A value as text for people, also of Arrow where Python has none."""
+    if isinstance(value, pa.TimestampScalar) and value.is_valid:
         return time_text(value.value, value.type)
-    return str(value)
+    try:
+        return str(value)
+    except (ValueError, OverflowError):
+        return f"{getattr(value, 'value', '')} as {getattr(value, 'type', 'a value')}"
 
 
 def _of_nanoseconds(type_: pa.DataType) -> bool:
@@ -292,16 +298,22 @@ def _microseconds(value: dt.datetime) -> int:
 def _rescaled(count: int, per_second_in: int, value: object, name: str, unit: str | None) -> int:
     if unit is None:
         raise InvalidArgument(
-            f"time attribute {name!r} counts plain integers; found the timestamp {value!r}"
+            f"time attribute {name!r} counts plain integers; found the timestamp {_named(value)}"
         )
     ticks, rest = divmod(count * TICKS_PER_SECOND[unit], per_second_in)
     if rest:
-        raise InvalidArgument(f"{value!r} is finer than the stream's time unit {unit}; round it")
+        raise InvalidArgument(
+            f"{_named(value)} is finer than the stream's time unit {unit}; round it"
+        )
     return ticks
 
 
 def _no_time(value: object) -> InvalidArgument:
-    return InvalidArgument(f"expected a time such as 2018-08-01T06:00:00Z, found {value!r}")
+    return InvalidArgument(f"expected a time such as 2018-08-01T06:00:00Z, found {_named(value)}")
+
+
+def _named(value: object) -> str:
+    return value_text(value) if isinstance(value, pa.Scalar) else repr(value)
 
 
 _PARTS = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])

@@ -40,7 +40,7 @@ from ..core.json_text import is_json
 from ..core.nested_types import is_list
 from ..core.soundness import require_sound
 from ..core.suggestion import did_you_mean
-from ..core.times import time_text
+from ..core.times import time_text, value_text
 from ..errors import ChronicleError, InvalidData, SchemaMismatch, UnsupportedType
 from ..schema import Attribute, Storage, StreamSchema
 from .convert import convert, flatten
@@ -203,7 +203,7 @@ def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
         if pa.types.is_uint64(type_):
             return pa.array(values, type_ if _only_integers(values) else None)
         return _own_array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError) as error:
+    except UNREADABLE as error:
         with contextlib.suppress(pa.ArrowException, OverflowError, TypeError, StopIteration):
             return _array_of_mixed(values)
         row = _first_odd(values, attribute)
@@ -498,7 +498,7 @@ def _advice(source: pa.DataType, target: pa.DataType) -> str:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = value_text(value) if isinstance(value, pa.Scalar) else repr(value)
     return text if len(text) <= _MESSAGE_VALUES_MAX else text[: _MESSAGE_VALUES_MAX - 3] + "..."
 
 

@@ -306,7 +306,11 @@ def _tree(node: Any, schema: StreamSchema) -> Node:
         return Operation("ABS", (_tree(node.this, schema),))
     if kind == "Literal" and not node.is_string:
         text = str(node.this)
-        if not math.isfinite(float(text)):
+        try:
+            finite = math.isfinite(float(text))
+        except ValueError:  # 1.5e
+            finite = False
+        if not finite:
             raise InvalidArgument(f"a number of an index is finite, found {text[:50]}")
         return Number(int(text) if text.isdecimal() else float(text))
     if kind == "Anonymous" and node.name.upper() == "PREV" and 1 <= len(node.expressions) <= 2:

@@ -45,6 +45,7 @@ from .sql.dialect import error_at, error_on, parse_predicate, position_of
 from .sql.gate import is_text, lost_by_cast
 from .sql.parameters import bind_values, number_placeholders
 from .sql.sql_types import cast_of_texts, conform, sql_type
+from .sql.trees import MANY_VALUES, several
 
 if TYPE_CHECKING:
     from .engine import QueryEngine
@@ -264,6 +265,9 @@ def check_condition(condition: Any, text: str) -> None:
     more = condition.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
     if more is not None:
         raise error_on(text, more, NO_CONDITION)
+    more = several(condition)
+    if more is not None:
+        raise error_on(text, more, MANY_VALUES)
 
 
 PART_EVENTS = 262_144
@@ -470,6 +474,9 @@ class Update(Modification):
             more = value.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
             if more is not None:
                 raise error_at(self.text, position_of(more) or at, NO_VALUE)
+            more = several(value)
+            if more is not None:
+                raise error_at(self.text, position_of(more) or at, MANY_VALUES)
             names.append(name)
         return names
 

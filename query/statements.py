@@ -38,7 +38,7 @@ from ..schema import StreamSchema
 from ..store.views import StoredView
 from .binding.scope import StreamNames
 from .binding.views import Expansion
-from .conditions.constants import Folder, Kind
+from .conditions.constants import Folder, Kind, time_of_nanoseconds
 from .contract.access import Access
 from .contract.cancellation import QueryControl
 from .contract.catalog import LIVE_QUERIES, SYSTEM_TABLES, Catalog, Changes, Given, LiveRequest
@@ -188,7 +188,7 @@ class Statement:
         if constant.kind is Kind.INTERVAL:
             return Given(None, int(constant.value), at)
         if constant.kind is Kind.TIME:
-            return Given(pa.scalar(int(constant.value), pa.timestamp("ns")), at=at)
+            return Given(time_of_nanoseconds(int(constant.value)), at=at)
         if constant.kind is Kind.EXACT and constant.value == int(constant.value):
             return Given(int(constant.value), at=at)
         if constant.kind is Kind.TEXT:

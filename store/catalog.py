@@ -153,7 +153,10 @@ DROPPED = "\x1f"
 
 
 def directory_name(stream: str) -> str:
-    return urllib.parse.quote(stream, safe="").replace(".", "%2E")
+    try:
+        return urllib.parse.quote(stream, safe="").replace(".", "%2E")
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"the name {stream!r} has half of a surrogate pair") from None
 
 
 def stream_name(directory: str) -> str:

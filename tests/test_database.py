@@ -222,6 +222,8 @@ def test_streams_are_created_found_and_dropped(db):
 
 
 def test_wrong_definitions_are_refused(db):
+    with pytest.raises(InvalidArgument, match="half of a surrogate pair"):
+        db.stream("\ud800")
     with pytest.raises(InvalidArgument, match="time="):
         db.create_stream("s", SCHEMA)
     with pytest.raises(InvalidArgument, match="nope"):

@@ -305,6 +305,7 @@ def test_delete_in_sql(db: Database) -> None:
         ("DELETE FROM s WHERE", 20, "ends too early"),
         ("DELETE FROM s WHERE z = 1", 21, "no column 'z'"),
         ("DELETE FROM s WHERE x IN (SELECT 1)", 34, "condition on one event"),
+        ("DELETE FROM s WHERE x > unnest([1, 2])", 25, "several columns or rows"),
         ("DELETE FROM s WHERE row_number() OVER () = 1", 21, "condition on one event"),
         ("DELETE FROM s WHERE x = 1 RETURNING *", 27, "did not expect 'RETURNING'"),
         ("DELETE FROM s USING r", 15, "did not expect 'USING'"),

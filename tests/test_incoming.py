@@ -158,7 +158,7 @@ def test_integer_time_takes_whole_numbers_only():
     schema = StreamSchema(pa.schema([("t", pa.int64())]), "t")
     assert one([{"t": 5}], schema).to_pylist() == [{"t": 5}]
     assert one(pa.table({"t": [5.0]}), schema).to_pylist() == [{"t": 5}]
-    for value in (1.5, math.nan, "5", NOON, 2**70, None):
+    for value in (1.5, math.nan, "5", NOON, 2**70, None, np.timedelta64(1, "D")):
         with pytest.raises((InvalidData, SchemaMismatch)):
             one([{"t": value}], schema)
 

@@ -67,9 +67,11 @@ def test_a_missing_time_is_no_time(value: object) -> None:
         ("ns", "2018-08-01T05:00:00.0000000001"),
         ("s", "2018-08-01T05:00:00.5"),
         ("ns", "soon.1234567"),
+        ("us", "\ud800"),
+        ("us", pa.scalar(2**62, pa.duration("s"))),
     ],
 )
-def test_nothing_is_rounded_in_silence(unit: str, text: str) -> None:
+def test_nothing_is_rounded_in_silence(unit: str, text: object) -> None:
     with pytest.raises(InvalidArgument):
         schema_of(unit).to_ticks(text)
 
@@ -108,14 +110,15 @@ def test_ticks_without_a_datetime_are_scalars(unit: str, tick: int, zone: str | 
 def test_conversions_of_times_do_without_pandas() -> None:
     pytest.importorskip("pandas")
     asked = (
-        "import sys, pyarrow as pa; from chronicle.core.times import time_of, times_of\n"
+        "import sys, pyarrow as pa; from chronicle.core.times import *\n"
         "for type_ in pa.timestamp('us'), pa.timestamp('ns', 'UTC'):\n"
         "    column = pa.Array.from_buffers(type_, 2, [None, pa.py_buffer(bytes(16))])\n"
         "    time_of(1, type_), times_of(pa.chunked_array([column]))\n"
-        "print('pandas' in sys.modules)\n"
+        "from chronicle.isolation.fork_server import do_without_pandas; do_without_pandas()\n"
+        "print('pandas' in sys.modules, value_text(pa.scalar(1, pa.duration('ns'))))\n"
     )
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "False"
+    assert done.stdout.splitlines()[-1] == "False 1 as duration[ns]"
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def test_update_from_python(db: Database) -> None:
         ("UPDATE s SET x = y", "no column 'y'"),
         ("UPDATE s SET x = (SELECT 1)", "an expression over one event"),
         ("UPDATE s SET x = row_number() OVER ()", "an expression over one event"),
+        ("UPDATE s SET x = COLUMNS(*)", "several columns or rows"),
         ("UPDATE s SET x = 1 WHERE x IN (SELECT 1)", "a condition on one event"),
         ("UPDATE s SET x = max(x)", "GROUP BY"),
         ("UPDATE s SET x = 'many' WHERE x = 4", "the value 'many' (stream 's', event at 1970-"),

@@ -20,8 +20,9 @@ from sqlglot import exp
 
 from ...core.caches import lazy
 from ...core.identity import seed_of
+from ...core.times import time_text
 from ...errors import SqlError
-from ..conditions.constants import Constant, Folder, Kind
+from ..conditions.constants import Constant, Folder, Kind, time_of_nanoseconds
 from ..pattern.any_choice import Selecting, choose
 from ..pattern.automaton import ACCEPT, Automaton
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
@@ -391,9 +392,10 @@ def _literal(value: Constant, node: Any) -> Any:
     if kind is Kind.TEXT:
         return exp.Literal.string(str(value.value))
     if kind is Kind.TIME:
-        scalar = pa.scalar(int(value.value), pa.timestamp("ns"))
-        text = str(scalar.cast(pa.string()).as_py())
-        return exp.cast(exp.Literal.string(text), "TIMESTAMP_NS", dialect="duckdb")
+        time = time_of_nanoseconds(int(value.value))
+        name = "TIMESTAMP_NS" if value.value % 1000 else "TIMESTAMP"
+        text = time_text(time.value, time.type)
+        return exp.cast(exp.Literal.string(text), name, dialect="duckdb")
     if kind is Kind.INTERVAL:
         micros = int(value.value) // 1000
         return exp.Interval(this=exp.Literal.string(str(micros)), unit=exp.var("MICROSECOND"))

@@ -28,8 +28,10 @@ from ..pattern.compiled import interval_ticks, is_key
 from ..pattern.scalar import column_types
 from ..sql.dialect import error_at, error_on, position_of
 from ..sql.dialect import to_text as text_of
+from ..sql.forms import AGGREGATES
 from ..sql.match_clause import clause_order, fold
 from ..sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
+from ..sql.trees import MANY_VALUES, several
 from .binder import conjuncts
 from .match_binding import (
     BoundMatch,
@@ -419,10 +421,15 @@ def _with_condition(bound: BoundRecent, on: Any) -> BoundRecent:
         scope.sources.append(source_of(named, PAIRS))
     names = Names()
     for node in list(holder.walk()):
-        if isinstance(node, (exp.Query, exp.Window)):
+        aggregate = isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
+        if aggregate or isinstance(node, (exp.Query, exp.Window)):
             what = "a subquery" if isinstance(node, exp.Query) else "a window function"
+            what = "an aggregate" if aggregate else what
             message = f"{what} cannot be used in the condition of a recency join"
             raise error_on(text, node, message)
+    more = several(holder)
+    if more is not None:
+        raise error_on(text, more, MANY_VALUES)
     taken: set[int] = set()
     for node in list(own_nodes(holder)):
         if isinstance(node, exp.Anonymous) and take_time(node, scope, text):

@@ -42,6 +42,7 @@ from sqlglot import exp
 from ...errors import ChronicleError, SqlError
 from ...schema import StreamSchema
 from ..conditions.constants import Constant, Folder, Kind
+from ..pattern.compiled import unfit_key
 from ..relational.interface import evaluate
 from ..sql.dialect import canonical, error_on, position_of, to_text
 from ..sql.forms import AGGREGATES
@@ -788,6 +789,8 @@ def _described(
             listed = ", ".join(to_text(_nulled(unqualified(node))) for _, node in unnamed)
             keys = ", ".join([*WINDOW_COLUMNS, *(to_text(node) for node in grouped.nodes)])
             table_described = evaluate(f"SELECT {listed} FROM events GROUP BY {keys}", events=table)
+            if len(table_described.schema) != len(unnamed):  # of COLUMNS, for example
+                return None
             for (i, _), name in zip(unnamed, table_described.schema.names, strict=True):
                 names[i] = name
         return StreamSchema(arrow, windowed.call.schema.time), names
@@ -843,6 +846,10 @@ def bind_windows(site: OperatorSite) -> BoundWindows:
         if call.name == "session" and not call.keys:
             call = replace(call, keys=session_keys(windowed))
         conditions = move_conditions(windowed)
+    for key in call.keys:
+        type_ = call.schema.attribute(key).type
+        if pa.types.is_nested(type_):
+            raise error_on(site.text, site.item, unfit_key(key, type_))
     for condition in conditions:
         site.settle(condition, call.schema.arrow)
     kind: Windows = CountWindows(1, 1) if call.counts else SessionWindows(1)

@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from ...core.times import NS_PER_TICK
+from ...core.times import INT64_MAX, INT64_MIN, NS_PER_TICK
 from ..sql.gate import is_volatile
+from ..sql.trees import SEVERAL
 
 Evaluate = Callable[[Any], "pa.Scalar | None"]
 
@@ -90,6 +91,15 @@ def constant_of_python(value: Any) -> Constant:
     if isinstance(value, dt.timedelta):
         return Constant(Kind.INTERVAL, value // dt.timedelta(microseconds=1) * 1000)
     return UNKNOWN
+
+
+def time_of_nanoseconds(count: int) -> pa.Scalar:
+    """A timestamp in the finest unit that holds it: nanoseconds end in 2262."""
+    for unit in ("ns", "us", "s"):
+        ticks, finer = divmod(count, NS_PER_TICK[unit])
+        if not finer and INT64_MIN <= ticks <= INT64_MAX:
+            break
+    return pa.scalar(ticks, pa.timestamp(unit))
 
 
 def constant_of_scalar(scalar: pa.Scalar | None) -> Constant:
@@ -275,13 +285,15 @@ def _literal(node: Any) -> Constant:
 
 
 def is_constant(node: Any) -> bool:
-    """Whether an expression has no column, subquery, collation or volatile function."""
+    """Whether an expression has no column, subquery, collation, volatile function or unnest."""
     for part in node.walk():
         if isinstance(part, exp.Collate):
             return False  # the collation changes comparisons
         if isinstance(part, (exp.Column, exp.Star, exp.Query, exp.Window, exp.Lambda, exp.Dot)):
             return False
-        if isinstance(part, exp.Anonymous) and is_volatile(part.name):
+        if isinstance(part, exp.Anonymous) and (
+            is_volatile(part.name) or part.name.lower() in SEVERAL
+        ):
             return False
     return True
 

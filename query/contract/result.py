@@ -153,10 +153,7 @@ def _plain(type_: pa.DataType) -> bool:
 def _shown(value: object) -> str:
     if value is None or (isinstance(value, pa.Scalar) and not value.is_valid):
         return "<i>null</i>"
-    try:
-        text = str(value)
-    except (ValueError, OverflowError):  # a time of Arrow that Python cannot represent
-        text = value_text(value)
+    text = value_text(value)
     return escape(text if len(text) <= _CELL_MAX else text[:_CELL_MAX] + "...")
 
 

@@ -41,6 +41,7 @@ from ..sql.forms import AGGREGATES
 from ..sql.pattern_tree import position_error
 from ..sql.rendering import identifier as quote
 from ..sql.sql_types import sql_type
+from ..sql.trees import MANY_VALUES, several
 from .scalar import check_functions, function_name
 
 if TYPE_CHECKING:
@@ -376,6 +377,9 @@ class Binder:
         if plain is not None:
             return plain
         node = node.copy()  # without a parent: the gate inspects a call's parent
+        more = several(node)
+        if more is not None and not isinstance(more, exp.Column):
+            raise self.fail(MANY_VALUES, more)
         node = with_members(node, self.schema, self.variables, self.fail)
         check_functions(_without_navigation(node), self.sql, at)
         leaves: list[Leaf] = []

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.times import value_text
 from ...errors import SqlError
 from .dialect import error_at, parse_statement
 from .trees import nodes_of
@@ -103,6 +104,11 @@ def _plain(name: str, value: Any) -> Any:
         _, digits, exponent = value.as_tuple()
         if max(len(digits) + max(int(exponent), 0), -int(exponent)) > 38:
             raise SqlError(f"the parameter ${name} has more than 38 digits; pass a float")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise SqlError(f"the parameter ${name} has half of a surrogate pair") from None
     if value is None or type(value) in (
         bool,
         int,
@@ -165,8 +171,8 @@ def _lacking(name: str, value: object) -> SqlError:
 
 def _too_fine(name: str, value: object) -> SqlError:
     return SqlError(
-        f"the parameter ${name} is finer than a microsecond ({value}); of a time pass nanoseconds "
-        f"since the epoch as an integer and write make_timestamp_ns(${name})"
+        f"the parameter ${name} is finer than a microsecond ({value_text(value)}); of a time pass "
+        f"nanoseconds since the epoch as an integer and write make_timestamp_ns(${name})"
     )
 
 

@@ -24,3 +24,21 @@ def nodes_of(root: Any) -> list[Any]:
     for node in nodes:
         nodes += children_of(node)
     return nodes
+
+
+SEVERAL = frozenset(("columns", "unnest"))
+MANY_VALUES = "this stands for several columns or rows, where one value is meant"
+
+
+def several(root: Any) -> Any:
+    """The first part that has not one value for a row: a star that is not counted, COLUMNS, or
+    unnest; None without.
+    """
+    for node in nodes_of(root):
+        if isinstance(node, exp.Anonymous) and node.name.lower() in SEVERAL:
+            return node
+        if isinstance(node, exp.Star):
+            part = node.parent if isinstance(node.parent, exp.Column) else node
+            if part.parent is None or part.parent.name.lower() != "count":
+                return part
+    return None

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.sorting import firsts
+from ...core.times import INT64_MAX
 from ...errors import InvalidArgument, ResourceLimit
 from ...formats.kinds import is_number
 from ..pattern.columns import KeyCodes, flat
@@ -63,7 +64,10 @@ class Filler:
             value = None
             if self.fill.how == "value" and is_number(column.type):
                 try:
-                    value = pa.scalar(self.fill.value).cast(column.type)
+                    given = self.fill.value
+                    if isinstance(given, int) and abs(given) > INT64_MAX:
+                        given = Decimal(given)
+                    value = pa.scalar(given).cast(column.type)
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                     raise InvalidArgument(
                         f"fill => {self.fill.value} does not fit the type of an aggregate, "

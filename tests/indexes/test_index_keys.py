@@ -239,6 +239,7 @@ def test_names_of_keys(key: str, name: str) -> None:
         ("x - PREV(x, 0)", InvalidArgument, "1 to 1000"),
         ("x - PREV(x, f)", InvalidArgument, "1 to 1000"),
         ("x + " + "9" * 350, InvalidArgument, "finite"),
+        ("x + 1.5e", InvalidArgument, "finite"),
         ("x + 4611686018427387904", InvalidArgument, "below 2"),
         ("x" + " + x" * 3_000, InvalidArgument, "up to 400 characters"),
         ("(" * 199 + "x" + ")" * 199, InvalidArgument, "an index is on"),

@@ -128,6 +128,7 @@ def test_what_cannot_be_live_is_refused(db: Any, sql: str, reason: str, column: 
         ("DELAY -3", "not negative"),
         ("DELAY 3 DELAY 4", "said already"),
         ("START AT TIMESTAMP '2020-01-01'", "START AT takes"),
+        ("START AT TIMESTAMP '2300-01-01'", "found the timestamp 2300-01-01 00:00:00"),
         ("IDLE AFTER 5", "takes an interval"),
         ("EMIT ON CHANGE EVERY INTERVAL '1' SECOND", "windows and sessions"),
         ("WITH (retentoin = '3 days')", "retention"),

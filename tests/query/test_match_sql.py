@@ -70,6 +70,8 @@ def test_subqueries_and_parameters(db: Any) -> None:
     within = V_SHAPE.replace("UP+)", "UP+) WITHIN ?") + "WHERE symbol = 'ACME'"
     assert db.sql(within, [dt.timedelta(days=1)]).fetchall() == []
     assert len(db.sql(within, [dt.timedelta(days=3)]).fetchall()) == 3
+    far = "SELECT count(*) FROM ticker MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS tstamp < ?)"
+    assert db.sql(far, [dt.datetime(9999, 12, 31)]).fetchone()[0] > 0
 
 
 def test_a_clause_without_output_counts_its_matches_and_shows_nothing(db: Any) -> None:

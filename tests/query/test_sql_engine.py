@@ -211,6 +211,8 @@ def test_other_parameters(database):
         ("SELECT $a, ?", {"a": 1}, "either named"),
         ("SELECT $a", "text", "mapping"),
         ("SELECT $a", {"a": object()}, "object"),
+        ("FROM flights WHERE icao24 = $a", {"a": ["\ud800"]}, "half of a surrogate pair"),
+        ("FROM flights WHERE squawk > unnest([1, 2])", None, "UNNEST not supported here"),
         ("SELECT $a", {"a": pandas.Timestamp(1, unit="ns")}, "finer than a microsecond"),
         ("SELECT $a", {"a": pandas.Timedelta(1, unit="ns")}, "finer than a microsecond"),
         ("SELECT $a", {"a": np.timedelta64(1, "ns")}, "finer than a microsecond"),

@@ -183,6 +183,8 @@ def test_times_at_the_ends_of_64_bits_do_not_wrap(db: Any) -> None:
         ({"on": "a.high"}, "true or false, this is of type double"),
         ({"on": "foo(a.high)"}, "no function 'foo'"),
         ({"on": "(SELECT 1) = 1"}, "a subquery cannot be used"),
+        ({"on": "COLUMNS('k') = 1"}, "several columns or rows"),
+        ({"on": "max(a.high) > 1"}, "an aggregate cannot be used"),
         ({"on": "row_number() OVER () = 1"}, "a window function cannot be used"),
         ({"within": "WITHIN INTERVAL '7' SECOND"}, "WITHIN takes an integer"),
         ({"within": "WITHIN -1"}, "WITHIN takes an"),

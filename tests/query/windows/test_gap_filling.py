@@ -194,7 +194,8 @@ def test_values_and_parameters(db: Any) -> None:
     assert db.sql(text, ["previous"]).fetchall()[1] == (4, 0.5, 0)
     assert db.sql(text, [None]).fetchall()[1] == (None, None, None)
     half = text.replace("max(x), ", "").replace(", max(t)", "")
-    assert db.sql(half, [0.25]).fetchall()[1] == (0.25,)
+    for value in (0.25, 2**64):
+        assert db.sql(half, [value]).fetchall()[1] == (value,)
     with pytest.raises(InvalidArgument, match=r"fill => 0\.25 does not fit"):
         db.sql(text, [0.25]).fetchall()
     asked = db.sql(f"{text} HAVING max(x) = 3", [3]).fetchall()

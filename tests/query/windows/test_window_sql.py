@@ -84,6 +84,7 @@ def same_rows(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> 
         "GROUP BY 1, window_end HAVING count(*) > 100 ORDER BY max(x) DESC, 1 LIMIT 9",
         "SELECT window_start, avg(x * 2 + i), count(*) FILTER (WHERE k = 'a') FROM {} "
         "WHERE k LIKE 'a%' OR i > 3 GROUP BY ALL ORDER BY 1",
+        "SELECT window_start, sum(COLUMNS('^[xi]$')) FROM {} GROUP BY 1, window_end ORDER BY 1",
         "SELECT window_start, k, median(x), count(DISTINCT i), stddev(x) FROM {} "
         "GROUP BY window_start, k ORDER BY 1, 2",
         "SELECT window_start, sum(sum(i)) OVER (ORDER BY window_start) FROM {} "
