@@ -181,24 +181,12 @@ class Model:
             )
 
 
+ACTIONS = (
+    *("append", "append", "late", "value", "null", "range", "both", "change", "shift", "replace"),
+    *("compact", "seal", "crash"),
+)
 step = st.tuples(
-    st.sampled_from(
-        [
-            "append",
-            "append",
-            "late",
-            "value",
-            "null",
-            "range",
-            "both",
-            "change",
-            "shift",
-            "replace",
-            "compact",
-            "seal",
-            "crash",
-        ]
-    ),
+    st.sampled_from(ACTIONS),
     st.integers(0, 400),
     st.integers(0, 300),
 )
