@@ -2,7 +2,8 @@
 
 The experiments of the DejaVu paper (Figures 10 to 14) on generated ticks, a sawtooth with a live
 match per 50 events as in the paper and a random walk, and rare live matches found through an index.
-The peer recomputes the archive pattern per region, or uses another order, or an ordinary JOIN.  CPU
+The peer recomputes the archive pattern per region, or uses another order, or an ordinary JOIN.  The
+last event before each of the same key: the peer is DuckDB's ASOF join of a table in memory.  CPU
 time.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -216,6 +218,27 @@ def _joined(text: str) -> str:
     return text.replace("AS a WITHIN {}", "AS a ON a.e < l.e AND a.b < l.b AND l.e - a.b <= 1000")
 
 
+NEWEST = "SELECT sum(a.v + 1) FROM stocks AS l {} stocks AS a ON a.k = l.k {} WHERE l.v >= {}"
+
+
+def newest(count: int) -> Iterator[Row]:
+    """The last event before each event, or each tenth, of one of 100 keys."""
+    drawn = np.random.default_rng(8)
+    v, k = drawn.integers(0, 1_000_000, count), drawn.integers(0, 100, count).astype(str)
+    table = pa.table({"t": np.arange(count), "v": v, "k": k})
+    with store({"v": v, "k": k}) as database, duckdb.connect() as peer:
+        peer.register("events", table)
+        peer.execute("CREATE TABLE stocks AS SELECT * FROM events")
+        for what, least in (("each event", 0), ("every tenth event", 900_000)):
+            rows, mine = timed(database, NEWEST.format("RECENT LAST 1 JOIN", "", least))
+            again, other = timed(peer, NEWEST.format("ASOF JOIN", "AND a.t < l.t", least))
+            assert rows == again
+            yield Row(
+                f"the last event before {what} of {count:,}, 100 keys: DuckDB's ASOF JOIN",
+                f"{mine * 1e3:.0f} ms", f"{other * 1e3:.0f} ms", ratio(mine, other),
+            )  # fmt: skip
+
+
 LIVE = """SELECT l.k, match_start(a) AS b, match_end(l) AS e FROM stocks MATCH_RECOGNIZE (
     PARTITION BY k AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) WITHIN 1000000
     DEFINE A AS x > 0.99, B AS x > 0.9) AS l
@@ -266,6 +289,7 @@ def run(short: bool = False) -> Section:
     section.rows += rare_live(count)
     section.rows += orders(count // 2)
     section.rows += lengths(3 * count)
+    section.rows += newest(count // 4)
     section.rows += live(40 if short else 2000)
     section.notes.append(
         "Not measured here: the paper's Figure 9 has no counterpart (the archive is the store); "

@@ -49,19 +49,19 @@ def order_of(*columns: Words) -> Ints:
     -------
     int64[n]
     """
-    first, *others = columns
-    order = _order(first)
-    for column in others:
-        order = order[_order(column[order])]
-    return order
+    order = None
+    for column in columns:
+        ordered = column if order is None else column[order]
+        if np.all(ordered[1:] >= ordered[:-1]):
+            continue
+        order = _order(ordered) if order is None else order[_order(ordered)]
+    return np.arange(len(columns[0])) if order is None else order
 
 
 def _order(values: Words) -> Ints:
     count = len(values)
     if count <= SMALL:
         return np.argsort(values, kind="stable")
-    if np.all(values[1:] >= values[:-1]):
-        return np.arange(count)
     bits = (count - 1).bit_length()
     least = values.min()
     span = int(values.max()) - int(least)

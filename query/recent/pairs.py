@@ -24,6 +24,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from ...core.caches import lazy
 from ...core.native import kernel
 from ...core.sorting import order_of
 from ...core.times import INT64_MAX, INT64_MIN, moved
@@ -201,28 +202,34 @@ class Pairing:
         self._live_rows = mine[order]
         check()
         theirs = archive.taking_part()
-        shared = np.isin(archive.key[theirs], live.key[mine])
-        theirs = theirs[shared]
-        check()
-        self._archive_rows = theirs[order_of(archive.start[theirs])]
         self._keys = int(live.key.max(initial=-1)) + 1
+        shared = np.zeros(max(self._keys, int(archive.key.max(initial=-1)) + 1), np.bool_)
+        shared[live.key[mine]] = True
+        self._archive_rows = theirs[shared[archive.key[theirs]]]
         key = live.key[self._live_rows]
         self._offsets = np.searchsorted(key, np.arange(self._keys + 1)).astype(np.int64)
         self._live_ts = live.start[self._live_rows]
         self._live_te = live.end[self._live_rows]
-        self._blocks = _block_max(self._live_ts)
-        rows = self._archive_rows
-        self._start, self._end = archive.start[rows], archive.end[rows]
-        self._reach = ahead(self._start, distance)
-        self._key = archive.key[rows]
+
+    @lazy
+    def _by_start(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
+        """Archive rows by start; their starts, ends, last ends of partners and keys; and the
+        greatest start of each block of live rows.
+        """
+        archive, rows = self._archive, self._archive_rows
+        rows = rows[order_of(archive.start[rows])]
+        self._check()
+        start, end, key = archive.start[rows], archive.end[rows], archive.key[rows]
+        return rows, start, end, ahead(start, self._distance), key, _block_max(self._live_ts)
 
     def counts(self) -> Ints:
         """Partners of the archive rows that can have any, by their starts."""
-        counts = np.zeros(len(self._archive_rows), np.int64)
+        _, start, end, reach, key, blocks = self._by_start
+        counts = np.zeros(len(start), np.int64)
         for some in self._pieces(len(counts)):
             _count(
-                self._start[some], self._end[some], self._reach[some], self._key[some],
-                self._offsets, self._live_ts, self._live_te, self._blocks, counts[some],
+                start[some], end[some], reach[some], key[some], self._offsets, self._live_ts,
+                self._live_te, blocks, counts[some],
             )  # fmt: skip
         return counts
 
@@ -234,24 +241,24 @@ class Pairing:
 
     def batches(self) -> Iterator[tuple[Ints, Ints]]:
         """Batches of (live, archive) row numbers."""
+        archive_rows, start, end, reach, key, blocks = self._by_start
         counts = self.counts()
         ends = np.concatenate(([0], np.cumsum(counts)))
-        rows = self._cuts(ends)
-        for first, last in pairwise(rows):
+        for first, last in pairwise(self._cuts(ends)):
             size = int(ends[last] - ends[first])
             if not size:
                 continue
             archive, live = np.empty(size, np.int64), np.empty(size, np.int64)
             _fill(
-                first, last, self._start, self._end, self._reach, self._key, self._offsets,
-                self._live_ts, self._live_te, self._blocks, archive, live,
-                np.empty((2, size), np.int64),
+                first, last, start, end, reach, key, self._offsets, self._live_ts, self._live_te,
+                blocks, archive, live, np.empty((2, size), np.int64),
             )  # fmt: skip
-            yield _rows(self._live_rows, live), _rows(self._archive_rows, archive)
+            yield _rows(self._live_rows, live), _rows(archive_rows, archive)
 
     def _cuts(self, ends: Ints) -> list[int]:
-        count = len(self._start)
-        borders = np.flatnonzero(np.diff(self._start)) + 1
+        start = self._by_start[1]
+        count = len(start)
+        borders = np.flatnonzero(np.diff(start)) + 1
         borders = np.concatenate((borders, [count])) if count else borders
         cuts = [0]
         while cuts[-1] < count:
