@@ -288,22 +288,21 @@ def test_delete_in_sql(db: Database) -> None:
 @pytest.mark.parametrize(
     ("text", "column", "said"),
     [
-        ("DELETE s WHERE x = 1", 8, "expected FROM"),
-        ("DELETE FROM", 12, "expected the name of the stream"),
-        ("DELETE FROM s WHERE", 20, "ends too early"),
-        ("DELETE FROM s WHERE z = 1", 21, "no column 'z'"),
-        ("DELETE FROM s WHERE x IN (SELECT 1)", 34, "condition on one event"),
-        ("DELETE FROM s WHERE x > unnest([1, 2])", 25, "several columns or rows"),
+        ("DELETE FROM s WHERE x = 1 OR (x = 'a' AND y = NULL)", 35, "Could not convert string 'a'"),
         ("DELETE FROM s WHERE row_number() OVER () = 1", 21, "condition on one event"),
         ("DELETE FROM s WHERE x = 1 RETURNING *", 27, "did not expect 'RETURNING'"),
+        ("DELETE FROM s WHERE x > unnest([1, 2])", 25, "several columns or rows"),
+        ("DELETE FROM s WHERE x IN (SELECT 1)", 34, "condition on one event"),
+        ("TRUNCATE s WHERE x = 1", 12, "did not expect 'WHERE'"),
         ("DELETE FROM s USING r", 15, "did not expect 'USING'"),
         ("DELETE FROM s WHERE x = ?", 25, "no value was given"),
-        ("DELETE FROM s WHERE x = 1 OR (x = 'a' AND y = NULL)", 35, "Could not convert string 'a'"),
+        ("DELETE FROM", 12, "expected the name of the stream"),
+        ("DELETE FROM s WHERE z = 1", 21, "no column 'z'"),
         ("DELETE FROM nowhere", 13, "no stream 'nowhere'"),
         ("TRUNCATE", 9, "expected the name of the stream"),
-        ("TRUNCATE s WHERE x = 1", 12, "did not expect 'WHERE'"),
+        ("DELETE FROM s WHERE", 20, "ends too early"), ("DELETE s WHERE x = 1", 8, "expected FROM"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_told_where_and_deletes_nothing(
     db: Database, text: str, column: int, said: str
 ) -> None:

@@ -87,27 +87,24 @@ def test_update_from_python(db: Database) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("UPDATE s", "expected SET"),
-        ("UPDATE s SET", "expected the name of a column"),
-        ("UPDATE s SET x", "expected = and an expression after 'x'"),
-        ("UPDATE s SET x =", "expected the new value of 'x'"),
-        ("UPDATE s SET x = 1 FROM s", "did not expect 'FROM'"),
-        ("UPDATE s SET x = 1 RETURNING x", "did not expect 'RETURNING'"),
-        ("UPDATE s SET t = t", "DELETE the event and INSERT it anew"),
-        ("UPDATE s SET y = 1", "no attribute 'y'"),
-        ("UPDATE s SET x = 1, X = 2", "'x' is assigned twice"),
-        ("UPDATE s SET x = y", "no column 'y'"),
-        ("UPDATE s SET x = (SELECT 1)", "an expression over one event"),
-        ("UPDATE s SET x = row_number() OVER ()", "an expression over one event"),
-        ("UPDATE s SET x = COLUMNS(*)", "several columns or rows"),
-        ("UPDATE s SET x = 1 WHERE x IN (SELECT 1)", "a condition on one event"),
-        ("UPDATE s SET x = max(x)", "GROUP BY"),
         ("UPDATE s SET x = 'many' WHERE x = 4", "the value 'many' (stream 's', event at 1970-"),
+        ("UPDATE s SET x = row_number() OVER ()", "an expression over one event"),
+        ("UPDATE s SET x = 1 WHERE x IN (SELECT 1)", "a condition on one event"),
         ("UPDATE s SET x = 3000000000", "cannot take the value '3000000000'"),
-        ("UPDATE s SET x = ?", "no value was given"),
+        ("UPDATE s SET x = 1 RETURNING x", "did not expect 'RETURNING'"),
+        ("UPDATE s SET x = (SELECT 1)", "an expression over one event"),
+        ("UPDATE s SET t = t", "DELETE the event and INSERT it anew"), ("UPDATE s", "expected SET"),
+        ("UPDATE s SET x", "expected = and an expression after 'x'"),
+        ("UPDATE s SET x = COLUMNS(*)", "several columns or rows"),
+        ("UPDATE s SET x = 1 FROM s", "did not expect 'FROM'"),
+        ("UPDATE s SET x = 1, X = 2", "'x' is assigned twice"),
+        ("UPDATE s SET x =", "expected the new value of 'x'"),
         ("UPDATE nowhere SET x = 1", "no stream 'nowhere'"),
+        ("UPDATE s SET", "expected the name of a column"), ("UPDATE s SET x = y", "no column 'y'"),
+        ("UPDATE s SET x = ?", "no value was given"), ("UPDATE s SET y = 1", "no attribute 'y'"),
+        ("UPDATE s SET x = max(x)", "GROUP BY"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_told_and_changes_nothing(db: Database, text: str, said: str) -> None:
     before, version = db.sql(ROWS).fetchall(), db.stream("s").snapshot().version
     with pytest.raises(SqlError) as caught:

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.native import kernel
-from ...errors import SqlError
+from ...errors import ResourceLimit, SqlError
+from ..contract.operator import MatchLimits
 from ..relational.interface import evaluate
 from ..sql.pattern_tree import position_error
 from ..sql.rendering import identifier as quote
@@ -39,6 +40,7 @@ from .columns import flat
 from .matches import Matches
 
 IntArray = npt.NDArray[np.int64]
+VALUES_BYTES_MAX = MatchLimits().memory_bytes - 1  # a text column of Arrow holds as much
 ORDERED = ("array_agg", "list", "string_agg", "group_concat", "listagg", "arbitrary", "any_value")
 
 
@@ -338,6 +340,12 @@ class _Leaves:
             f"SELECT {self._typed(leaf, call)} AS c FROM rows", rows=table.slice(0, 0)
         )
         default = nothing.column(0)[0]
+        size = _size_of(values, chosen)
+        if size > VALUES_BYTES_MAX:
+            raise ResourceLimit(
+                f"the values of {leaf.sql} for every row of a match take {size:,} bytes, more than "
+                f"{VALUES_BYTES_MAX:,}; ONE ROW PER MATCH gives each once"
+            )
         taken = values.take(_indices(chosen))
         if default.is_valid:
             taken = pc.if_else(pa.array(chosen >= 0), taken, default.cast(taken.type))
@@ -366,6 +374,18 @@ class _Leaves:
             else:
                 columns[name] = context.take(name, indices)
         return pa.table(columns)
+
+
+def _size_of(values: pa.Array, chosen: IntArray) -> int:
+    """Bytes of the chosen values of a type whose values differ in length; else 0."""
+    if pa.types.is_list(values.type):
+        lengths, each = pc.list_value_length(values), values.nbytes / max(1, len(values.flatten()))
+    elif pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+        lengths, each = pc.binary_length(values), 1.0
+    else:
+        return 0
+    counts = lengths.fill_null(0).to_numpy(zero_copy_only=False)
+    return int(each * counts[chosen[chosen >= 0]].sum(dtype=np.int64))
 
 
 def _one_row_per_match(rows: OutputRows, matches: Matches) -> bool:

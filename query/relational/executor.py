@@ -90,7 +90,7 @@ class Executor(RelationalExecutor):
             self._spill.close()
 
     def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
-        return evaluate_here(sql, tables)
+        return evaluate_here(sql, tables, control)
 
     def columns(self, query: RelationalQuery) -> list[tuple[str, str]]:
         with self._admitted(query) as cursor, closing(cursor):

@@ -7,8 +7,8 @@ only if there is a single candidate.
 ``evaluate`` runs expressions over Arrow columns outside of any query.  The engine sets the executor
 for the thread (``evaluated_by``); an isolated one runs the text in a worker, under the statement's
 limits.  Otherwise a private single-threaded instance runs it (``admission``), which is replaced
-when broken; there the statement's time limit does not interrupt it.  Row order is kept.  Answers
-without rows, that is types, are cached.
+when broken; the statement's time limit interrupts it from ``INTERRUPTED_ROWS`` rows on.  Row order
+is kept.  Answers without rows, that is types, are cached.
 """
 
 from __future__ import annotations
@@ -241,6 +241,8 @@ def _sql_error(message: str, text: str) -> SqlError:
     return error_at(text, error_offset(shortened, text), message or "the query cannot be run")
 
 
+INTERRUPTED_ROWS = 4096
+"""Fewer take a moment, and a thread that watches them would take longer."""
 TYPES_MAX = 1000
 TEXT_LENGTH_MAX = 4000
 
@@ -280,25 +282,32 @@ def evaluated_by(executor: RelationalExecutor, control: QueryControl) -> Held:
 # ----------------------------------------------------------------------------- in this process
 
 
-def evaluate_here(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+def evaluate_here(
+    query: str, tables: Mapping[str, pa.Table], control: QueryControl | None = None
+) -> pa.Table:
     with LOADING:
         from .admission import admit, failure_of, is_ctrl_c
 
     cursor = _cursor()
+    rows = max((table.num_rows for table in tables.values()), default=0)
+    control = control if control is not None and rows >= INTERRUPTED_ROWS else QueryControl()
     try:
         admit(cursor, query, tables)
         for name, table in tables.items():
             cursor.register(name, table)
-        return cursor.sql(query).to_arrow_table()
+        with control.interrupting(cursor.interrupt):
+            return cursor.sql(query).to_arrow_table()
     except Exception as error:
         if is_ctrl_c(error):
             raise KeyboardInterrupt from None
         failure = failure_of(error)
         if failure is None:
+            if isinstance(error, (pa.ArrowException, RuntimeError)):
+                control.check()
             raise
         if failure.kind == "broken":
             _replace()
-        raise translated(failure, RelationalQuery("")) from None
+        raise translated(failure, RelationalQuery("", control=control)) from None
     finally:
         cursor.close()
 

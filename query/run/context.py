@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
 
+from ...errors import ResourceLimit
+
+if TYPE_CHECKING:
     from ...indexes.stream_indexes import StreamIndexes
     from ...store.prune import RowFilter
     from ...store.snapshot import Snapshot
@@ -87,11 +89,19 @@ class LeafOperator(ABC, Generic[Node]):
         wanted = list(self.schema.names if columns is None else columns)
         begun = time.perf_counter()
         results = self._results(wanted) if passing is None else self._passing(wanted, passing)
-        for batch in results:
-            self._rows += batch.num_rows
-            self._seconds += time.perf_counter() - begun
-            yield batch if batch.schema.names == wanted else batch.select(wanted)
-            begun = time.perf_counter()
+        try:
+            for batch in results:
+                self._rows += batch.num_rows
+                self._seconds += time.perf_counter() - begun
+                yield batch if batch.schema.names == wanted else batch.select(wanted)
+                begun = time.perf_counter()
+        except pa.ArrowInvalid as error:
+            if "overflowed" not in str(error):
+                raise
+            raise ResourceLimit(
+                "long texts that repeat in many results take more than 2 GiB at once; shorten them "
+                "in a subquery, or join them to the results by the time of their event"
+            ) from None
         self._seconds += time.perf_counter() - begun
 
     @abstractmethod

@@ -6,15 +6,18 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import chronicle
 from chronicle.errors import QueryTimeout, ResourceLimit, SqlError
 from chronicle.query.contract.cancellation import QueryControl
 from chronicle.query.relational.executor import Executor
-from chronicle.query.relational.interface import RelationalQuery
+from chronicle.query.relational.interface import RelationalQuery, evaluate, evaluated_by
+from chronicle.query.run.context import LeafOperator
 from chronicle.tests.patience import wait_until
 
 
@@ -57,6 +60,18 @@ def test_a_wrong_statement_is_told_after_the_time_limit(executor: Executor) -> N
     wait_until(lambda: query.control.stopped)
     with pytest.raises(SqlError, match="nothing"):
         executor.columns(query)
+
+
+def test_expressions_over_many_rows_end_at_the_time_limit(executor: Executor) -> None:
+    rows = pa.table({"x": range(5_000)})
+    with evaluated_by(executor, QueryControl(timeout=0.1)), pytest.raises(QueryTimeout):
+        evaluate('SELECT count(*) FROM rows AS "a", rows AS "b", rows AS "c"', rows=rows)
+
+
+def test_long_texts_that_repeat_are_told() -> None:
+    overflow = pa.ArrowInvalid("Take operation overflowed binary array capacity")
+    with pytest.raises(ResourceLimit, match="long texts that repeat"):
+        list(LeafOperator.batches(Mock(_results=Mock(side_effect=overflow)), ["l"]))
 
 
 def test_conditions_of_a_clause_ask_whether_the_query_has_to_end(

@@ -6,6 +6,7 @@ Exponential work would take longer than the age of the machine: these tests end.
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -89,22 +90,20 @@ def test_many_starts_with_many_ways_meet_the_budget_of_the_query(
     assert matches(text, constant(300), query_steps_max=50_000_000) == 0
 
 
-def test_a_path_that_grows_without_end_meets_the_memory_budget() -> None:
+def test_a_path_that_grows_without_end_meets_the_memory_budget(monkeypatch: Any) -> None:
     text = "ORDER BY t MEASURES FIRST(t) AS a PATTERN (A+ B) DEFINE A AS x >= A.x, B AS x > 2"
     with pytest.raises(ResourceLimit, match=r"pattern A\+ B"):
         matches(text, constant(300_000), memory_bytes=1 << 20)
+    monkeypatch.setattr("chronicle.query.pattern.measures.VALUES_BYTES_MAX", 99)
+    with pytest.raises(ResourceLimit, match="for every row of a match take"):
+        matches("MEASURES FINAL array_agg(x) AS l ALL ROWS PER MATCH PATTERN (A+)", constant(9))
 
 
 @pytest.mark.parametrize("selection", ["", " EVENT SELECTION SKIP TILL ANY MATCH"])
 def test_time_limits_are_asked_for_during_the_search_of_one_start(selection: str) -> None:
     text = f"""ORDER BY t MEASURES FIRST(t) AS a PATTERN (A (B | C)+ D){selection}
         DEFINE A AS t = 0, B AS x = FIRST(x), C AS x = FIRST(x), D AS x > A.x"""
-    asked = iter(range(2))
-
-    def check() -> None:
-        if next(asked, None) is None:
-            raise QueryTimeout("over")
-
+    check = Mock(side_effect=[None, None, QueryTimeout("over")])
     with pytest.raises(QueryTimeout):
         list(over(text, constant(1)).run(constant(100).to_batches(), check=check))
 
