@@ -88,8 +88,8 @@ class LeafOperator(ABC, Generic[Node]):
     ) -> Iterator[pa.RecordBatch]:
         wanted = list(self.schema.names if columns is None else columns)
         begun = time.perf_counter()
-        results = self._results(wanted) if passing is None else self._passing(wanted, passing)
         try:
+            results = self._results(wanted) if passing is None else self._passing(wanted, passing)
             for batch in results:
                 self._rows += batch.num_rows
                 self._seconds += time.perf_counter() - begun
