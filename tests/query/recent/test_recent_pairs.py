@@ -42,6 +42,7 @@ def small_batches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "BATCH_PAIRS", 5)
         patch.setattr(kernels, "PIECE_ROWS", 3)
+        patch.setattr(kernels, "CANDIDATES", 1)
         yield
 
 
