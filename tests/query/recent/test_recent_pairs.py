@@ -101,6 +101,10 @@ def test_many_rows_pass_over_blocks() -> None:
         found[ours, others] = True
     assert (found == wanted).all()
     assert (pairing.partnered() == wanted.any(axis=1)).all()
+    wanted &= np.add.outer(np.arange(1500), np.arange(300)) % 5 == 0
+    chosen = pairing.newest(1, lambda ours, others: wanted[ours, others])
+    assert np.array_equal(np.sort(chosen[0]), np.flatnonzero(wanted.any(axis=1)))
+    assert wanted[chosen].all()
     looks = [None, None, *[TimeoutError] * 3]  # two while it sorts, one in each search
     stopped = Pairing(mine, theirs, 40, Mock(side_effect=looks))
     for search in (stopped.counts, stopped.partnered, lambda: stopped.newest(1)):
