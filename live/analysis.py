@@ -443,6 +443,8 @@ def _groups(source: _Source, group: Any) -> list[Any]:
     names = []
     for node in group.expressions:
         if isinstance(node, exp.Literal) and not node.is_string:
+            if not node.this.isdecimal() or not 1 <= int(node.this) <= len(shown):
+                raise source.refuse(f"GROUP BY takes positions from 1 to {len(shown)}", node)
             node = shown[int(node.this) - 1].unalias()
         elif isinstance(node, exp.Column) and len(node.parts) == 1:
             named = [part for part in shown if part.alias.lower() == node.name.lower()]

@@ -302,7 +302,13 @@ def ticks_of(table: pa.Table, name: str) -> Ticks:
 
 
 def chosen(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    return table.select(list(columns))
+    """Columns of results; enumerations become texts, as which the sink has them."""
+    table = table.select(list(columns))
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            plain = table.column(place).cast(field.type.value_type)
+            table = table.set_column(place, field.name, plain)
+    return table
 
 
 def coalesced(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> Spans:

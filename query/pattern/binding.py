@@ -380,6 +380,9 @@ class Binder:
         more = several(node)
         if more is not None and not isinstance(more, exp.Column):
             raise self.fail(MANY_VALUES, more)
+        for cast in node.find_all(exp.Cast) if define else ():
+            if cast.to.is_type("enum"):
+                raise self.fail("values of an ENUM are texts in conditions; compare texts", cast)
         node = with_members(node, self.schema, self.variables, self.fail)
         check_functions(_without_navigation(node), self.sql, at)
         leaves: list[Leaf] = []

@@ -20,6 +20,7 @@ from ...store.segment import ScanMetrics
 from ...store.tail import ticks_of_column
 from ..conditions.predicates import TICK_MAX, TICK_MIN, shown_time
 from ..contract.explanation import Operator, Regions
+from ..pattern.compiled import plain_type
 from ..plan.nodes import (
     FilledWindows,
     PassThrough,
@@ -139,7 +140,7 @@ class _Events:
             type_ = self._schema.attribute(name).type
             if arrays[i].type == type_:
                 continue
-            if name in self._derived:
+            if name in self._derived and plain_type(arrays[i].type) != type_:
                 raise InvalidArgument(
                     f"a windowed expression was planned as {type_} and came as {arrays[i].type}; "
                     "please report this query, and cast the expression meanwhile"

@@ -99,6 +99,7 @@ REFUSED = [
     ("SELECT x AS _rev FROM s", "_rev", None),
     ("SELECT window_start, count(*) AS n FROM TUMBLE(s, t, 5)", "window_start", None),
     ("SELECT k, count(*) AS n FROM TUMBLE(s, t, 5) GROUP BY k", "group by window_start", None),
+    ("SELECT count(*) AS n FROM TUMBLE(s, t, 5) GROUP BY 1.", "positions from 1 to 1", None),
     ("SELECT window_start, count(*) AS n FROM TUMBLE(s, t, 5, 'first') GROUP BY window_start",
      "time as origin", None),
     ("SELECT * FROM s MATCH_RECOGNIZE (MEASURES A.x AS x PATTERN (A B+) DEFINE A AS x > 1)",

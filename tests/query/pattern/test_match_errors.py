@@ -28,6 +28,7 @@ HEAD = "MATCH_RECOGNIZE (ORDER BY t\nMEASURES A.x AS y\n"
         (HEAD + "PATTERN (A B)\nDEFINE B AS xx > 1)", "no column 'xx'; did you mean 'x'", 4, 13),
         (HEAD + "PATTERN (A B)\nDEFINE B AS x + 1)", "must be true or false", 4, 8),
         (HEAD + "PATTERN (A B)\nDEFINE B AS x > 'a' || A.x)", "(?i)cannot compare", 4, 8),
+        (HEAD + "PATTERN (A B)\nDEFINE B AS 'z'::ENUM('z') < 'a')", "values of an ENUM are", 4, 13),
         (HEAD + "PATTERN (A B)\nDEFINE B AS x > unnest([1]))", "several columns or rows", 4, 17),
         (HEAD + "PATTERN (A B)\nDEFINE B AS FINAL LAST(x) > 1)", "FINAL cannot be used in DEFINE", 4, 13),
         (HEAD + "PATTERN (A B)\nDEFINE B AS sum(A.x + B.x) > 1)", "must use one variable", 4, 17),
