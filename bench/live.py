@@ -235,7 +235,7 @@ def _flink(
 
 def _beside_flink(
     section: Section, table: pa.Table, delay: int, short: bool, rows_in_order: dict[Case, Rows],
-    in_order: dict[Case, float],
+    seconds_in_order: dict[Case, float],
 ) -> None:  # fmt: skip
     """Rows of all cases over events in this order, which are late by up to ``delay`` ms."""
     cases = [case for case in CASES if not (delay and case.ordered)]
@@ -280,16 +280,16 @@ def _beside_flink(
             corrected = min(each[0] for each in again)
             if _rows(again[0][2], end) != _rows(timed[0][2], end):
                 raise AssertionError(f"{case.name}: corrections give other rows")
-            ratio = in_order[case] / corrected
+            share = seconds_in_order[case] / corrected
             section.rows.append(
                 Row(
                     f"{case.name}{late}, corrected at once, of in order",
                     f"{table.num_rows / corrected / 1e6:.2f} M/s",
-                    f"{table.num_rows / in_order[case] / 1e6:.2f} M/s", f"{ratio:.2f}x", "0.6x",
-                    ratio >= 0.6,
+                    f"{table.num_rows / seconds_in_order[case] / 1e6:.2f} M/s",
+                    f"{share:.2f}x", "0.6x", share >= 0.6,
                 )
             )  # fmt: skip
-        in_order.setdefault(case, steps)
+        seconds_in_order.setdefault(case, steps)
 
 
 def run(short: bool = False) -> Section:
@@ -306,9 +306,9 @@ def run(short: bool = False) -> Section:
         f"Each the fastest of {RUNS} runs, of Flink {RUNS - 1}.",
     )
     rows_in_order: dict[Case, Rows] = {}
-    in_order: dict[Case, float] = {}
-    _beside_flink(section, table, 0, short, rows_in_order, in_order)
-    _beside_flink(section, _late(table), LATE + 100, short, rows_in_order, in_order)
+    seconds_in_order: dict[Case, float] = {}
+    _beside_flink(section, table, 0, short, rows_in_order, seconds_in_order)
+    _beside_flink(section, _late(table), LATE + 100, short, rows_in_order, seconds_in_order)
     for case in CASES:
         pairs = [_catching_up(case, table) for _ in range(RUNS)]
         took, once = min(ours for ours, _ in pairs), min(other for _, other in pairs)
